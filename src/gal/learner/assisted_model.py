@@ -59,8 +59,8 @@ class AssistedModel:
 
     def ask(self, table: Any, unasked: Unasked) -> LocalPredictions:
         """The organizations' replies for these rows; an error where one of them fails."""
-        asked = [name for name in self.ensemble.requested() if name not in unasked.organizations]
-        answers = self._replies(self.ensemble, table, asked, unasked.rows)
+        names = [name for name in self.ensemble.requested() if name not in unasked.organizations]
+        answers = self._replies(self.ensemble, table, names, unasked.rows)
         failed = [name for name in answers.missing if name not in unasked.organizations]
         if failed:
             reasons = "; ".join(f"{name} {answers.missing[name]}" for name in failed)
@@ -114,8 +114,8 @@ class AssistedModel:
         if self.refit.own is not None:  # its own model predicts from its own columns: nothing is sent
             ensemble: Ensemble = self.refit.own.ensemble
             there = [name for name in ensemble.requested() if name not in answers.missing]
-            said = self._replies(ensemble, table, there)
-            own_output = stacked_output(ensemble, said, final_output(ensemble, said))
+            own_replies = self._replies(ensemble, table, there)
+            own_output = stacked_output(ensemble, own_replies, final_output(ensemble, own_replies))
         refitted: Floats = self.refit.output(answers_by_round(self.ensemble, answers), own_output)
         return refitted
 

@@ -243,7 +243,7 @@ def stackable(loss: Loss) -> bool:
 
 
 def check_stacking(stacking: Any, loss: Loss, *, validated: bool) -> None:
-    """Say now, not after the last round, that a stacker that was asked for is not possible."""
+    """InvalidOptionError, before the first round, where the requested stacker is not possible."""
     if stacking is not True:
         return
     if not stackable(loss):
@@ -441,7 +441,7 @@ def forest_output(forest: Any, loss: Loss, table: Floats32) -> Floats:
     else:  # of two classes: numbers 0 and 1 have the same trees, in less time
         probability[:, 1:] = np.clip(mean, 0.0, 1.0)
         probability[:, 0] = 1.0 - probability[:, 1]
-    # As if one tree more had said "all classes alike": a forest's 0 and 1 are not certainties.
+    # As with one more tree of equal class probabilities: a forest's 0 and 1 are not certainties.
     probability = (len(trees) * probability + 1 / probability.shape[1]) / (len(trees) + 1)
     logs = np.log(probability)
     return logs[:, 1:] - logs[:, :1] if loss.n_outputs == 1 else logs - logs.mean(axis=1, keepdims=True)

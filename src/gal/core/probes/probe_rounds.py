@@ -242,8 +242,8 @@ def _promising(search: _Search, to: str, others: int) -> Iterator[Signs]:
     for names in combinations(_others(search, to)[:NEIGHBOURS], others):
         for signs in product(*(search.signs[name] for name in names)):
             values = np.prod([first[sign] for sign in signs], axis=0)
-            told = own @ (target * values[:, None]).astype(np.float32)
-            found.append((float((told**2).sum()), signs))
+            projected = own @ (target * values[:, None]).astype(np.float32)
+            found.append((float((projected**2).sum()), signs))
     return (signs for _, signs in sorted(found, key=lambda one: -one[0]))
 
 
@@ -281,14 +281,14 @@ def _send(search: _Search, chosen: Mapping[str, Sequence[Signs]], first: int) ->
     """One pass: every organization fits the residual times the sign bits that were chosen for it."""
     task = search.task
     fit, weight = task.rows.fit, at(task.rows.fit, task.sample_weight)
-    asked = [(name, first + place, signs) for name in chosen for place, signs in enumerate(chosen[name])]
-    sent = [search.product(signs) for _, _, signs in asked]
+    probes = [(name, first + place, signs) for name in chosen for place, signs in enumerate(chosen[name])]
+    sent = [search.product(signs) for _, _, signs in probes]
     requests = [
         FitRequest(round, (search.residual * values[:, None])[fit], (name,), weight, target="probe")
-        for (name, round, _), values in zip(asked, sent, strict=True)
+        for (name, round, _), values in zip(probes, sent, strict=True)
     ]
     replies = yield requests
-    for (name, round, signs), values, request, reply in zip(asked, sent, requests, replies, strict=True):
+    for (name, round, signs), values, request, reply in zip(probes, sent, requests, replies, strict=True):
         search.sent.setdefault(name, []).append(values)
         fitted, _ = accept_fitted(task, request, reply)
         if name in fitted:
