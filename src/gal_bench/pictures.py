@@ -17,7 +17,7 @@ from gal_bench.cells import Outcome
 from gal_bench.figures import organizations_in_words
 from gal_bench.runner import Run
 from gal_bench.runs.disturbances import half
-from gal_bench.specs import how_many
+from gal_bench.specs import n_assigned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,7 +200,7 @@ def _panels(run: Run, dataset: str, protocol: str, count: int) -> tuple[Figure, 
     except ImportError as error:
         raise MissingExtraError("figures", "matplotlib", "drawing figures") from error
     figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
-    size = "by name" if run.table.organizations == ["by name"] else how_many(dataset, "most")
+    size = "by name" if run.table.organizations == ["by name"] else n_assigned(dataset, "most")
     title = f"{dataset}, {organizations_in_words(size)}, protocol {protocol}"
     figure.suptitle(title, fontsize=TEXT + 1)
     panels = list(figure.subplots(1, count))

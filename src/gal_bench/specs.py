@@ -89,7 +89,7 @@ class RowSpec(BaseModel):
 
     def printed(self, dataset: str, organizations: int | str) -> Printed | None:
         """The paper's figure, if it has one."""
-        return self.paper.get(str(how_many(dataset, organizations)), {}).get(dataset)
+        return self.paper.get(str(n_assigned(dataset, organizations)), {}).get(dataset)
 
 
 class TableSpec(BaseModel):
@@ -161,7 +161,7 @@ class TableSpec(BaseModel):
         return [
             Cell(
                 dataset=dataset,
-                organizations=1 if together else how_many(dataset, organizations),
+                organizations=1 if together else n_assigned(dataset, organizations),
                 protocol=protocol,
                 seed=seed,
                 method=row.method,
@@ -183,7 +183,7 @@ class TableSpec(BaseModel):
     def seeds_at(self, row: RowSpec, dataset: str, organizations: int | str) -> int:
         """The number of runs behind one figure."""
         of_table = self.seeds.get(dataset, 1 if self.deep else 4)
-        size = how_many(dataset, organizations)
+        size = n_assigned(dataset, organizations)
         wanted = _by_size(row.seeds, f"{size} {dataset}", _by_size(row.seeds, size, of_table))
         return wanted if self.most_seeds is None else min(wanted, self.most_seeds)
 
@@ -201,7 +201,7 @@ def narrow(
     kept_sets = [name for name in table.sets if not sets or name in sets]
     kept_organizations = []
     for one in table.organizations:
-        here = [name for name in kept_sets if not organizations or how_many(name, one) in organizations]
+        here = [name for name in kept_sets if not organizations or n_assigned(name, one) in organizations]
         if here:
             kept_organizations.append(one)
             kept_sets = here if one == "most" else kept_sets
@@ -221,10 +221,10 @@ def narrow(
     return part if any(True for row in part.rows for _ in part.cells(row)) else None
 
 
-def how_many(dataset: str, organizations: int | str) -> int | str:
+def n_assigned(dataset: str, organizations: int | str) -> int | str:
     """The number behind "most".
 
-    >>> how_many("Iris", "most"), how_many("Wine", "most"), how_many("Wine", 2)
+    >>> n_assigned("Iris", "most"), n_assigned("Wine", "most"), n_assigned("Wine", 2)
     (4, 8, 2)
     """
     return (4 if dataset == "Iris" else 8) if organizations == "most" else organizations

@@ -34,14 +34,14 @@ from gal.protocol import Message, decode, digest, encode, prepare
 from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import fit_unit
 from gal.secure_aggregation.messages import (
-    AnswerAsked,
-    KeysAsked,
+    KeysRequest,
     Masked,
+    MaskedRequest,
     Offer,
     Opening,
-    OpeningAsked,
+    OpeningRequest,
     SealedShares,
-    SharesAsked,
+    SharesRequest,
     SumRequest,
 )
 from gal.transport import CardFolder, card_of, save_identity
@@ -194,12 +194,12 @@ class ByHand:
 
     def keys(self, name: str, number: int) -> Offer:
         """A member's keys."""
-        offer: Offer = self._ask(name, KeysAsked(number))
+        offer: Offer = self._ask(name, KeysRequest(number))
         return offer
 
     def share(self, name: str, number: int, offers: Sequence[Offer]) -> SealedShares:
         """A member's shares for those who made these offers."""
-        shares: SealedShares = self._ask(name, SharesAsked(number, tuple(offers)))
+        shares: SealedShares = self._ask(name, SharesRequest(number, tuple(offers)))
         return shares
 
     def ready(self, number: int, names: Sequence[str] | None = None) -> Collector:
@@ -227,14 +227,14 @@ class ByHand:
             rows_asked, unit = row_digest(chosen, "integer", "plain"), found["unit"]
             content = prediction_content(question, rows_asked, (n, 1), found["learned"])
         ask = collector.ask(content, (n, 1), unit)
-        final = AnswerAsked(ask, collector.boxes_for(name))
+        final = MaskedRequest(ask, collector.boxes_for(name))
         chosen_rows = None if rows is None else np.asarray(rows)
         masked: Masked = self._ask(name, final, {"of": digest(encode(question))}, chosen_rows, **other)
         return masked
 
     def open(self, name: str, number: int, there: Sequence[str], dropped: Sequence[str] = ()) -> Opening:
         """A member's help to open the sum of those that are there."""
-        opening: Opening = self._ask(name, OpeningAsked(number, tuple(there), tuple(dropped)))
+        opening: Opening = self._ask(name, OpeningRequest(number, tuple(there), tuple(dropped)))
         return opening
 
     def fitted(self, name: str, round: int = 1) -> NDArray[Any]:

@@ -187,7 +187,7 @@ class Keys(Fields):
     numbers: SumNumbers
 
 
-class ShareAsked(Fields):
+class ShareFields(Fields):
     """Share the secrets of these sums among the members whose keys are in this message."""
 
     circle: GroupDigest
@@ -195,7 +195,7 @@ class ShareAsked(Fields):
     members: Members
 
 
-class SumAsked(Fields):
+class SumFields(Fields):
     """Reply to an earlier request within a sum of these members; the same for all of them."""
 
     circle: GroupDigest
@@ -218,7 +218,7 @@ class Open(Fields):
     members: Members
 
 
-class TotalAsked(Fields):
+class TotalFields(Fields):
     """Predict these rows as the sum of rounds times rates; a sum request for it follows."""
 
     kind: IdKind
@@ -294,15 +294,15 @@ KINDS: Mapping[str, Kind] = {
     "done": Kind(Done),
     "keys": Kind(Keys),
     "offers": Kind(Done, {"keys": ArrayRule(("uint8",), 2), "signatures": ArrayRule(("uint8",), 2)}),
-    "share": Kind(ShareAsked, {"keys": ArrayRule(("uint8",), 3), "signatures": ArrayRule(("uint8",), 3)}),
+    "share": Kind(ShareFields, {"keys": ArrayRule(("uint8",), 3), "signatures": ArrayRule(("uint8",), 3)}),
     "shares": Kind(Done, {"boxes": ArrayRule(("uint8",), 3)}),
     "sum": Kind(
-        SumAsked, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
+        SumFields, {"boxes": ArrayRule(("uint8",), 2), "rows": ArrayRule(("uint8",), 1, optional=True)}
     ),
     "masked": Kind(Done, {"values": ArrayRule(("int32",), 2)}),
     "open": Kind(Open),
     "opened": Kind(Done, {"seeds": ArrayRule(("uint8",), 2), "keys": ArrayRule(("uint8",), 2)}),
-    "total": Kind(TotalAsked, IDS),
+    "total": Kind(TotalFields, IDS),
     "found": Kind(FoundReply, {"known": FLAGS}),
 }
 """All kinds of messages."""

@@ -15,16 +15,16 @@ from gal.errors import InvalidMessageError, InvalidReplyError, RefusedError
 from gal.secure_aggregation.masking import Ring, derived, from_ring, join_shares, mask, public_key, sha256_of
 from gal.secure_aggregation.member import add_pair, check_present, pair_mask
 from gal.secure_aggregation.messages import (
-    AnswerAsked,
     Ask,
     Group,
-    KeysAsked,
+    KeysRequest,
     Masked,
+    MaskedRequest,
     Offer,
     Opening,
-    OpeningAsked,
+    OpeningRequest,
     SealedShares,
-    SharesAsked,
+    SharesRequest,
     SumReply,
     SumRequest,
     check_offer,
@@ -63,15 +63,15 @@ class Collector:
         ``everybody``: no member may drop out of it, also where that was agreed.
         """
         check_present(self.group, tuple(members))
-        self._take((yield dict.fromkeys(members, KeysAsked(self.number))))
+        self._take((yield dict.fromkeys(members, KeysRequest(self.number))))
         offers = self.offers()
-        self._take((yield dict.fromkeys((one.name for one in offers), SharesAsked(self.number, offers))))
+        self._take((yield dict.fromkeys((one.name for one in offers), SharesRequest(self.number, offers))))
         ask = self.ask(content, shape, unit)
-        self._take((yield {name: AnswerAsked(ask, self.boxes_for(name)) for name in ask.members}))
+        self._take((yield {name: MaskedRequest(ask, self.boxes_for(name)) for name in ask.members}))
         there = self.survivors()
         if everybody and there != tuple(sorted(members)):
             raise RefusedError("too-few", "not all members have replied in time")
-        self._take((yield dict.fromkeys(there, OpeningAsked(self.number, there, self.dropped()))))
+        self._take((yield dict.fromkeys(there, OpeningRequest(self.number, there, self.dropped()))))
         return self.total(), there
 
     def _take(self, replies: Mapping[str, SumReply]) -> None:

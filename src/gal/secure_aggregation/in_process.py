@@ -27,11 +27,11 @@ from gal.secure_aggregation.collector import Collector
 from gal.secure_aggregation.masking import added_rounds, fit_unit, prediction_unit, sha256_of
 from gal.secure_aggregation.member import GroupMember
 from gal.secure_aggregation.messages import (
-    AnswerAsked,
     Group,
-    KeysAsked,
-    OpeningAsked,
-    SharesAsked,
+    KeysRequest,
+    MaskedRequest,
+    OpeningRequest,
+    SharesRequest,
     SumReply,
     SumRequest,
     fit_content,
@@ -89,13 +89,13 @@ class LocalGroup:
         def reply(name: str, request: SumRequest) -> SumReply | None:
             member = self.members[name]
             match request:
-                case KeysAsked(number):
+                case KeysRequest(number):
                     return member.offer(number)
-                case SharesAsked(number, offers):
+                case SharesRequest(number, offers):
                     return member.share(number, offers)
-                case OpeningAsked(number, there, _):
+                case OpeningRequest(number, there, _):
                     return member.open(number, there)
-                case AnswerAsked(ask, boxes) if name in values:
+                case MaskedRequest(ask, boxes) if name in values:
                     try:
                         own = values[name]
                         return member.answer(ask, boxes, own, content=content, unit=unit, rows=rows)

@@ -176,14 +176,14 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class KeysAsked:
+class KeysRequest:
     """The label holder's request for an ``Offer``."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class SharesAsked:
+class SharesRequest:
     """Its request for ``SealedShares``: everybody's offers."""
 
     number: int
@@ -191,7 +191,7 @@ class SharesAsked:
 
 
 @dataclass(frozen=True)
-class AnswerAsked:
+class MaskedRequest:
     """Its request for ``Masked`` numbers: one ``Ask`` for all, and what the others sealed for this member."""
 
     ask: Ask
@@ -199,7 +199,7 @@ class AnswerAsked:
 
 
 @dataclass(frozen=True)
-class OpeningAsked:
+class OpeningRequest:
     """Its request for an ``Opening``: the members with a reply, and those without."""
 
     number: int
@@ -207,7 +207,7 @@ class OpeningAsked:
     dropped: tuple[str, ...]
 
 
-SumRequest = KeysAsked | SharesAsked | AnswerAsked | OpeningAsked
+SumRequest = KeysRequest | SharesRequest | MaskedRequest | OpeningRequest
 SumReply = Offer | SealedShares | Masked | Opening
 
 

@@ -57,8 +57,8 @@ def dial(
         cancel=call.cancel,
         after=channel.close,
     )
-    if not call.add_callback(stream.gone):
-        stream.gone()
+    if not call.add_callback(stream.disconnected):
+        stream.disconnected()
     late = threading.Event()
 
     def give_up() -> None:

@@ -235,8 +235,8 @@ class Listener:
             loss_reason=lambda: LinkLostError(f"{name} ended the stream"),
             cancel=context.cancel,
         )
-        if not context.add_callback(stream.gone):
-            stream.gone()
+        if not context.add_callback(stream.disconnected):
+            stream.disconnected()
         return stream
 
     def _serve(self, stream: Stream) -> None:

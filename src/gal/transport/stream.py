@@ -197,7 +197,7 @@ class Stream:
         self._gone.wait(CLOSE_SECONDS)
         self._after()
 
-    def gone(self) -> None:
+    def disconnected(self) -> None:
         """Called when the connection under the stream has ended."""
         self._gone.set()
         self.outgoing.finish(drop=True)

@@ -20,16 +20,16 @@ from gal.protocol.codec import check_fields
 from gal.secure_aggregation.masking import SECRET_BYTES, SHARE_BYTES, derived, sha256_of
 from gal.secure_aggregation.member import check_group
 from gal.secure_aggregation.messages import (
-    AnswerAsked,
     Ask,
     Group,
-    KeysAsked,
+    KeysRequest,
     Masked,
+    MaskedRequest,
     Offer,
     Opening,
-    OpeningAsked,
+    OpeningRequest,
     SealedShares,
-    SharesAsked,
+    SharesRequest,
     SumReply,
     SumRequest,
     fit_content,
@@ -163,21 +163,21 @@ def message_to_member(
     """
     base = {"circle": group.digest}
     match request:
-        case KeysAsked(number):
+        case KeysRequest(number):
             return "keys", number, base | {"numbers": [number]}, {}
-        case SharesAsked(number, offers):
+        case SharesRequest(number, offers):
             made = [offer_arrays(one) for one in offers]
             arrays = {name: np.stack([one[name] for one in made]) for name in ("keys", "signatures")}
             names = [one.name for one in offers]
             return "share", number, base | {"numbers": [number], "members": names}, arrays
-        case AnswerAsked(ask, boxes):
+        case MaskedRequest(ask, boxes):
             held = [boxes.get(name, bytes(BOX_BYTES)) for name in _receivers(group, ask.members)]
             arrays = {"boxes": _rows(held, BOX_BYTES)}
             if rows is not None:
                 arrays["rows"] = rows.astype(np.uint8)
             fields = asdict(ask) | {"members": list(ask.members), "shape": list(ask.shape)}
             return "sum", ask.number, {**base, **fields, **about}, arrays
-        case OpeningAsked(number, members, _):
+        case OpeningRequest(number, members, _):
             return "open", number, base | {"number": number, "members": list(members)}, {}
 
 
@@ -185,21 +185,26 @@ def read_member(
     group: Group, name: str, certificate: bytes, request: SumRequest, message: Message
 ) -> SumReply:
     """A member's reply to such a request; InvalidMessageError where it is none."""
-    expected = {KeysAsked: "offers", SharesAsked: "shares", AnswerAsked: "masked", OpeningAsked: "opened"}
+    expected = {
+        KeysRequest: "offers",
+        SharesRequest: "shares",
+        MaskedRequest: "masked",
+        OpeningRequest: "opened",
+    }
     if message.kind != expected[type(request)]:
         raise InvalidMessageError(f"{name} replied with {message.kind}, expected {expected[type(request)]}")
     arrays = message.arrays
     match request:
-        case KeysAsked(number):
+        case KeysRequest(number):
             return read_offer(group, name, number, certificate, arrays["keys"], arrays["signatures"])
-        case SharesAsked(number, offers):
+        case SharesRequest(number, offers):
             members = _receivers(group, [one.name for one in offers])
             _check_shape("boxes", arrays["boxes"], (1, len(members), BOX_BYTES), name)
             boxes = zip(members, arrays["boxes"][0], strict=True)
             return SealedShares(name, number, {other: box.tobytes() for other, box in boxes if other != name})
-        case AnswerAsked(ask, _):
+        case MaskedRequest(ask, _):
             return Masked(name, ask.number, arrays["values"].view(np.uint32))
-        case OpeningAsked(number, members, dropped):
+        case OpeningRequest(number, members, dropped):
             there, size = (members, SHARE_BYTES) if group.shares else ((name,), SECRET_BYTES)
             _check_shape("seeds", arrays["seeds"], (len(there), size), name)
             _check_shape("keys", arrays["keys"], (len(dropped), SHARE_BYTES), name)

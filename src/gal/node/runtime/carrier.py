@@ -220,7 +220,7 @@ class Call:
             self._lost = LinkLostError(f"{self._name} cannot be reached: {error!s:.500}")
         finally:
             self._incoming.finish()
-            self.stream.gone()
+            self.stream.disconnected()
 
     def _exchange(self, frames: list[bytes], hold: float) -> Header:
         if self._name not in self._carrier.present():
@@ -354,7 +354,7 @@ class Session:
         self.incoming.finish()
         self.outgoing.finish(drop=True)
         if self.stream is not None:
-            self.stream.gone()
+            self.stream.disconnected()
 
 
 class Called:
