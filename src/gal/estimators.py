@@ -28,6 +28,7 @@ from gal.assembling import (
     grouped,
 )
 from gal.core.losses import BinaryLogLoss, Loss, MultinomialLogLoss
+from gal.core.missing import expected_loss
 from gal.core.replies import LocalPredictions
 from gal.core.state import Progress
 from gal.errors import InvalidOptionError, StoredModelError
@@ -241,7 +242,7 @@ class _GAL(BaseEstimator):  # type: ignore[misc]
         """The mean loss to expect of new rows without these organizations; None where no rows say so."""
         check_is_fitted(self, "ensemble_")
         unasked, kept = read_missing(missing, tuple(self._organizations), ()), self.ensemble_.kept_replies
-        return None if kept is None else kept.expected_loss(sorted(unasked.organizations))
+        return expected_loss(kept, sorted(unasked.organizations))
 
     # --- storing
 

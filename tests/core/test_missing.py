@@ -16,7 +16,14 @@ import gal
 from gal import GALClassifier, GALRegressor, Validation
 from gal.core import missing
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson, SquaredError
-from gal.core.missing import FEWEST_ROWS, KeptReplies, chosen_rows, features
+from gal.core.missing import (
+    FEWEST_ROWS,
+    KeptReplies,
+    StoredSubstitutes,
+    chosen_rows,
+    features,
+    most_missing,
+)
 from gal.core.prediction import missing_patterns
 from gal.privacy import RandomisedResponse
 
@@ -101,6 +108,23 @@ def test_a_saved_model_predicts_the_same(learned: Any, tmp_path: Path) -> None:
     again = GALClassifier.load(tmp_path / "model.gal")
     np.testing.assert_array_equal(again.predict_proba(X, missing="B"), model.predict_proba(X, missing="B"))
     assert again.expected_loss(["B"]) == model.expected_loss(["B"])
+    assert (
+        again.predict_proba(X, missing=["B", "C", "D"]) == model.predict_proba(X, missing=["B", "C", "D"])
+    ).all()
+    assert isinstance(again.ensemble_.kept_replies, StoredSubstitutes), "a file has no row"
+    again.save(tmp_path / "again.gal")
+    assert GALClassifier.load(tmp_path / "again.gal").expected_loss() == model.expected_loss()
+
+
+def test_with_many_organizations_few_may_be_missing() -> None:
+    assert [most_missing(n) for n in (2, 4, 6, 7, 8, 16, 200)] == [2, 4, 6, 7, 3, 1, 1]
+    X, y = overlapping(400)
+    kept = GALClassifier(PARTS, rounds=2).fit(X, y > 0).ensemble_.kept_replies
+    assert isinstance(kept, KeptReplies)
+    many = replace(kept, seen={f"{name}{n}": one for n in range(4) for name, one in kept.seen.items()})
+    names = list(many.seen)
+    assert many.without(names[:1]) is not None
+    assert many.without(names[: most_missing(len(names)) + 1]) is None
 
 
 def test_without_out_of_sample_rows_means_stand_in() -> None:
@@ -141,7 +165,7 @@ def test_sample_weights_and_scores_by_row_count() -> None:
     algorithm = gal.Algorithm(initial="score")
     model = GALRegressor(PARTS, algorithm=algorithm, random_state=0).fit(X, y, sample_weight=weight)
     kept = model.ensemble_.kept_replies
-    assert kept is not None
+    assert isinstance(kept, KeptReplies)
     assert len(kept.y) == len(kept.first) == int(weight.sum())
     new, labels = overlapping(2000, seed=1)
     new["score"] = new["a"]
@@ -180,6 +204,7 @@ def test_a_reply_that_says_the_same_takes_the_place_of_a_missing_one(loss: Any) 
     weight = np.full(len(y), 1 / len(y))
     kept = KeptReplies(loss, y, np.zeros((1, loss.n_outputs)), weight, seen, float("nan"))
     found = kept.without(["other"])
+    assert found is not None
     assert found.names == ("one",)
     assert found.output(np.zeros((1, loss.n_outputs)), seen) == pytest.approx(output, abs=0.25)
     assert found.expected_loss == pytest.approx(float(loss.value(y, output) @ weight), abs=0.02)

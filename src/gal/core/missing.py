@@ -6,9 +6,11 @@ fits a small linear model of the other replies, when a prediction first needs it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate, combinations
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ Floats32 = NDArray[np.float32]
 
 MOST_ROWS, MOST_NUMBERS, FEWEST_ROWS = 5_000, 1_000_000, 20
 """Rows that are kept at most, and numbers of all organizations; with fewer rows none are."""
+MOST_PATTERNS = 127
+"""Patterns of missing organizations that have a model, those with few missing first."""
 FOLDS = 5
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 """Strongest first; the strongest is about the mean reply in place of each missing one."""
@@ -72,13 +76,61 @@ class KeptReplies:
     full_loss: float
     """Mean loss of the whole model on these rows."""
 
-    def expected_loss(self, missing: Sequence[str]) -> float:
-        """Mean loss of new rows without these organizations."""
-        return self.without(missing).expected_loss if set(missing) & set(self.seen) else self.full_loss
+    def without(self, missing: Sequence[str]) -> Substitute | None:
+        """The model of all replies but those of these organizations; None where too many are missing."""
+        names = present(self.seen, missing)
+        return None if len(self.seen) - len(names) > most_missing(len(self.seen)) else _fitted(self, names)
 
-    def without(self, missing: Sequence[str]) -> Substitute:
-        """The model of all replies but those of these organizations."""
-        return _fitted(self, tuple(name for name in self.seen if name not in missing))
+    def stored(self) -> StoredSubstitutes:
+        """The models of all patterns, without any row."""
+        gone = (one for n in range(1, most_missing(len(self.seen)) + 1) for one in combinations(self.seen, n))
+        models = [_fitted(self, present(self.seen, one)) for one in gone]
+        return StoredSubstitutes(tuple(self.seen), models, self.loss_name, self.full_loss)
+
+    @property
+    def loss_name(self) -> str:
+        """The name of the loss."""
+        return self.loss.name
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSubstitutes:
+    """The models of all patterns of missing organizations: what a file has of `KeptReplies`."""
+
+    names: tuple[str, ...]
+    models: Sequence[Substitute]
+    loss_name: str
+    full_loss: float
+
+    def without(self, missing: Sequence[str]) -> Substitute | None:
+        """As `KeptReplies.without`."""
+        names = present(self.names, missing)
+        return next((one for one in self.models if tuple(one.names) == names), None)
+
+
+Substitutes = KeptReplies | StoredSubstitutes
+
+
+def expected_loss(kept: Substitutes | None, missing: Sequence[str]) -> float | None:
+    """Mean loss of new rows without these organizations; None where no model takes their place."""
+    if kept is None:
+        return None
+    names = kept.names if isinstance(kept, StoredSubstitutes) else tuple(kept.seen)
+    if not set(missing) & set(names):
+        return kept.full_loss
+    found = kept.without(missing)
+    return None if found is None else found.expected_loss
+
+
+def present(names: Iterable[str], missing: Sequence[str]) -> tuple[str, ...]:
+    """The other organizations."""
+    return tuple(name for name in names if name not in missing)
+
+
+def most_missing(n: int) -> int:
+    """How many of n organizations may be missing: patterns up to it are few enough; always one."""
+    patterns = accumulate(comb(n, missing) for missing in range(1, n + 1))
+    return max(1, sum(total <= MOST_PATTERNS for total in patterns))
 
 
 def chosen_rows(rows: NDArray[np.intp], weight: Floats | None, n_features: int) -> NDArray[np.intp]:

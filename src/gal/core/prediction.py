@@ -88,8 +88,9 @@ def _without_missing(
     found, first = output.copy(), first_output(ensemble, len(output), initial)
     by_round = answers_by_round(ensemble, answers)
     for missing, rows in missing_patterns(answers.gaps):
-        replies = [{name: one[rows] for name, one in done.items()} for done in by_round]
-        found[rows] = kept.without(missing).output(first[rows], features(ensemble.coefficients, replies))
+        if (model := kept.without(missing)) is not None:
+            replies = [{name: one[rows] for name, one in done.items()} for done in by_round]
+            found[rows] = model.output(first[rows], features(ensemble.coefficients, replies))
     return found
 
 

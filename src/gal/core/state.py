@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.contributions import Contributions
-from gal.core.missing import KeptReplies
+from gal.core.missing import Substitutes
 from gal.core.outcome import TaskOutcome, sentence
 from gal.core.probes.kept_probes import Probes
 from gal.core.requests import Track
@@ -106,7 +106,7 @@ class Ensemble:
     """The stacker; None: fitted values are only added up."""
     probes: Probes | None = field(default=None, compare=False, metadata={"plain": False})
     """Interaction probes and the stacker on their replies; None: there are none, or they do not help."""
-    kept_replies: KeptReplies | None = field(default=None, compare=False, metadata={"plain": False})
+    kept_replies: Substitutes | None = field(default=None, compare=False, metadata={"plain": False})
     """Out-of-sample rows for predictions without some organizations; None: means stand in for them."""
     cv: Any = field(default=None, compare=False, metadata={"plain": False})
     """The ``CrossValidated`` of a cross-validation, where the task keeps its replies; never stored."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gal.core.missing import KeptReplies
 from gal.core.state import Ensemble, ensemble_of, plain
 from gal.errors import StoredModelError
 from gal.storage import format_4
@@ -55,8 +56,8 @@ def write_archive(
     content = {"format": FORMAT, "facts": dict(facts), "ensemble": plain(ensemble)}
     kept = {"models.skops": objects}
     for name in OWN if ensemble is not None else ():
-        if (one := getattr(ensemble, name)) is not None:
-            kept[f"{name}.skops"] = one
+        if (one := getattr(ensemble, name)) is not None:  # no row is stored
+            kept[f"{name}.skops"] = one.stored() if isinstance(one, KeptReplies) else one
     try:
         text = json.dumps(content)
         written = {name: _written(one) for name, one in kept.items()}

@@ -13,6 +13,7 @@ import pytest
 
 import gal
 from gal.cli.learning import _sentences
+from gal.core.missing import expected_loss
 from gal.errors import GALError, InvalidInputError
 from gal.node.label_holder import predicting as batches
 from small_network import LABEL, ROW_ID, Network, numbers, running, view_by_hand
@@ -225,7 +226,7 @@ def test_without_an_organization_nodes_predict_as_one_process(tmp_path: Path) ->
         assert list(by_id(found).values()) == expected.tolist() != whole.tolist()
         [cost] = found["expected_losses"]
         assert (cost["missing"], cost["rows"], cost["loss"]) == (["lab"], 80, "squared_error")
-        assert (cost["expected"], cost["instead_of"]) == (kept.expected_loss(["lab"]), kept.full_loss)
+        assert (cost["expected"], cost["instead_of"]) == (expected_loss(kept, ["lab"]), kept.full_loss)
         numbers_of = f"{cost['expected']:.3g} instead of {cost['instead_of']:.3g}"
         said = "\n".join(_sentences(found))
         assert f"Without lab (80 rows): expected squared error {numbers_of}." in said

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from gal.alignment import RowIds, row_digest
 from gal.core.algorithm import predict
 from gal.core.losses import BinaryLogLoss, MultinomialLogLoss, Poisson
-from gal.core.missing import KeptReplies
+from gal.core.missing import Substitutes, expected_loss
 from gal.core.prediction import answers_by_round, final_output, missing_patterns, stacked_output
 from gal.core.replies import LocalPredictions
 from gal.core.requests import PredictRequest
@@ -85,25 +85,26 @@ class NodePrediction:
     """By organization whose values are distributed differently than in learning: the distance, 0 to 1."""
     gaps: Mapping[str, Bools] = field(default_factory=dict)
     """By organization: the rows without a usable reply of it."""
-    kept: KeptReplies | None = None
-    """The rows that say what a missing organization costs; None: there are none."""
+    kept: Substitutes | None = None
+    """What a missing organization costs; None: that is not known."""
 
     @property
     def expected_losses(self) -> list[dict[str, Any]]:
         """By group of missing organizations: the number of rows, and the loss to expect instead of the full
         model's.
         """
-        if self.kept is None:
-            return []
+        patterns = [] if self.kept is None else missing_patterns(self.gaps)
+        losses = [expected_loss(self.kept, missing) for missing, _ in patterns]
         return [
             {
                 "missing": list(missing),
                 "rows": len(rows),
-                "loss": self.kept.loss.name,
-                "expected": self.kept.expected_loss(missing),
+                "loss": self.kept.loss_name,
+                "expected": loss,
                 "instead_of": self.kept.full_loss,
             }
-            for missing, rows in missing_patterns(self.gaps)
+            for (missing, rows), loss in zip(patterns, losses, strict=True)
+            if self.kept is not None and loss is not None
         ]
 
     @property
