@@ -67,7 +67,7 @@ def test_classes_of_json_are_text() -> None:
         ({}, "must be None, 'balanced' or a mapping"),
         ({0: -1}, "must be numbers above 0"),
         ({0: "much"}, "must be numbers above 0"),
-        ({2: 1.0}, r"names 2, but the classes are \['0', '1'\]"),
+        ({2: 1.0}, r"names '2', but the classes are \['0', '1'\]"),
     ],
 )
 def test_what_is_no_class_weight(given: Any, said: str) -> None:

@@ -333,8 +333,8 @@ def forget_command(
         return
     n_files = forget(folder, task)
     sentence = (
-        f"Forgot {escape(task)}: {n_files} files were deleted, noisy labels included. What was spent on "
-        "privacy stays in the ledger: a new task draws new noise, and spends again."
+        f"Forgot {escape(task)}: {n_files} files were deleted. What was spent on privacy stays in the "
+        "ledger: a new task of your own draws new noise, and spends again."
     )
     print_facts({"forgot": task, "files": n_files}, as_json, lambda out: out.print(sentence))
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, combinations
 from math import comb
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
-from gal.core.losses import REGRESSION_LOSSES, BinaryLogLoss, Loss, MultinomialLogLoss
 from gal.core.passes import Counts, FittedValues, added_by_name
 from gal.threads import at_most
+
+if TYPE_CHECKING:  # a node that waits does without scipy
+    from gal.core.losses import Loss
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -30,8 +32,6 @@ MOST_PATTERNS = 127
 FOLDS = 5
 PENALTIES = (1.0, 0.1, 0.01, 1e-3, 1e-4)
 """Strongest first; the strongest is about the mean reply in place of each missing one."""
-LOSSES = (BinaryLogLoss, MultinomialLogLoss, *REGRESSION_LOSSES.values())
-"""Losses of other types may not be storable."""
 
 
 def features(coefficients: Counts, fitted: FittedValues) -> dict[str, Floats32]:
@@ -147,6 +147,8 @@ def _fitted(kept: KeptReplies, names: tuple[str, ...]) -> Substitute:
 
     Penalties draw it to the rounds' own sum, where means stand in for missing replies.
     """
+    from scipy.optimize import minimize
+
     loss, seen, shape = kept.loss, kept.seen, (len(kept.y), kept.loss.n_outputs)
     means = sum((kept.weight @ seen[name][0] for name in seen if name not in names), np.zeros(shape[1]))
     columns = np.array([one for name in names for one in seen[name]], dtype=np.float64).reshape(-1, *shape)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gal.core.cross_validation import CrossValidated
-from gal.core.missing import LOSSES, KeptReplies, chosen_rows, features
+from gal.core.losses import REGRESSION_LOSSES, BinaryLogLoss, MultinomialLogLoss
+from gal.core.missing import KeptReplies, chosen_rows, features
 from gal.core.outcome import validation_losses
 from gal.core.passes import added_by_name, added_to
 from gal.core.probes.kept_probes import Probes, Replies
@@ -21,6 +22,10 @@ from gal.core.task import Task
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
+
+
+KNOWN_LOSSES = (BinaryLogLoss, MultinomialLogLoss, *REGRESSION_LOSSES.values())
+"""Losses of other types have no substitutes for missing organizations."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class BestRounds:
         None where there are none, or nothing of other organizations counts.
         """
         counted = sorted({name for counts in self.coefficients for name in counts})
-        if len(counted) < 2 or not isinstance(task.loss, LOSSES):
+        if len(counted) < 2 or not isinstance(task.loss, KNOWN_LOSSES):
             return None
         validation, shape = task.rows.validation, (task.rows.n, task.loss.n_outputs)
         if len(validation):

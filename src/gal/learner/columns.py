@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils._indexing import _get_column_indices
 from sklearn.utils.validation import validate_data
 
-from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError
+from gal.errors import InvalidColumnsError, InvalidInputError, InvalidOptionError, printable
 from gal.models.tabular.columns import is_frame, is_plain
 from gal.warnings import SharedColumnsWarning
 
@@ -61,7 +61,7 @@ def check_table(
     if not reset and _as_learned(estimator, X):
         return X
     if hasattr(X, "columns") and hasattr(X, "shape"):
-        twice = [str(name) for name, count in Counter(X.columns).items() if count > 1]
+        twice = [printable(str(name)) for name, count in Counter(X.columns).items() if count > 1]
         if twice:
             raise InvalidColumnsError(
                 f"the table has several columns of one name: {', '.join(twice)}. Rename them, or leave all "
@@ -182,7 +182,7 @@ def missing_columns(X: Any, column_names: list[str] | None) -> list[str]:
 
 def _warn_of_shared(found: Mapping[str, list[int]], names: list[str] | None) -> None:
     claims = Counter(position for positions in found.values() for position in positions)
-    shared = [str(names[one] if names else one) for one, times in claims.items() if times > 1]
+    shared = [printable(str(names[one] if names else one)) for one, times in claims.items() if times > 1]
     if shared:
         warnings.warn(
             f"{len(shared)} column(s) belong to more than one organization ({', '.join(shared[:5])}): "

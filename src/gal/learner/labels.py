@@ -208,7 +208,9 @@ def weights_of_rows(labels: Labels, class_weight: Any, sample_weight: Any, *, pr
     elif isinstance(class_weight, Mapping) and class_weight:
         given = {str(name): weight for name, weight in class_weight.items()}  # as a JSON file names classes
         if not set(given) <= set(names):
-            raise InvalidOptionError(f"class_weight names {', '.join(given)}, but the classes are {names}")
+            raise InvalidOptionError(
+                f"class_weight names {', '.join(map(repr, given))}, but the classes are {names}"
+            )
         if not all(isinstance(one, Real) and 0 < float(one) < np.inf for one in given.values()):
             raise InvalidOptionError(f"weights in class_weight must be numbers above 0, got {given!r:.200}")
         by_class = np.array([given.get(name, 1.0) for name in names])

@@ -26,6 +26,9 @@ ROUNDS = 10
 MOST_ROUNDS = 20
 """Most rounds of a cross-validated table, while the loss of left-out rows falls."""
 
+GROUPED = {"cross_validation": "Validation(folds=)", "validation_fraction": "Validation(fraction=)"}
+"""Options that have another name in Python."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -70,7 +73,8 @@ class Options:
         given, free = getattr(self, name), type(self).__dataclass_fields__[name].default == "auto"
         if not fine and not (free and is_auto(given)):
             auto = "'auto', " if free else ""
-            raise InvalidOptionError(f"{name} must be {auto}{words}, got {given!r}")
+            inside = f" (in Python: {GROUPED[name]})" if name in GROUPED else ""
+            raise InvalidOptionError(f"{name} must be {auto}{words}, got {given!r}{inside}")
 
     @property
     def usual_rounds(self) -> int:

@@ -192,7 +192,7 @@ def check_epsilon(epsilon: Any) -> None:
     """An error where this is no epsilon."""
     if not is_real(epsilon) or not SMALLEST_EPSILON <= epsilon <= LARGEST_EPSILON:
         raise InvalidOptionError(
-            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less is_learnable nothing) to "
+            f"epsilon must be a number above 0, from {SMALLEST_EPSILON:g} (less leaves nothing to learn) to "
             f"{LARGEST_EPSILON:g} (more protects nothing), got {epsilon!r}"
         )
 

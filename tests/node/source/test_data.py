@@ -214,7 +214,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     wrong = {
         "rows.csv": "no CSV file in UTF-8",
         "rows.parquet": "no Parquet file",
-        "sheet.csv": r"save it as Excel workbook \(.xlsx\)",
+        "sheet.csv": r"save it as an Excel workbook \(.xlsx\)",
     }
     for name, said in wrong.items():
         with pytest.raises(InvalidInputError, match=said):

@@ -75,6 +75,16 @@ def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:
         State(tmp_path)
 
 
+def test_a_lost_database_beside_versions_is_not_begun_anew(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.folder(RISK.id, 1)
+    state.close()
+    for left in tmp_path.glob("state.sqlite*"):
+        left.unlink()
+    with pytest.raises(NodeError, match="empty or missing.*backup"):
+        State(tmp_path)
+
+
 def test_what_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "state.sqlite").write_text("something else, long enough to be read as a header of some kind")
     with pytest.raises(NodeError, match="not a database"):

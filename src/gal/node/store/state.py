@@ -362,6 +362,11 @@ def _make_tables(db: sqlite3.Connection, path: Path) -> None:
     found = int(db.execute("PRAGMA user_version").fetchone()[0])
     if found == 0 and db.execute("SELECT 1 FROM sqlite_master WHERE name = 'tasks'").fetchone():
         found = 1
+    if found == 0 and any((path.parent / "tasks").glob("*/*")):
+        raise NodeError(
+            f"{path} is empty or missing, but {path.parent / 'tasks'} has versions: bring a backup back with gal "
+            "backup --restore, or move the folder away to begin anew. Nothing was changed"
+        )
     if found == EARLIER:
         upgrade(db, path.parent)
     elif found not in (0, FORMAT):

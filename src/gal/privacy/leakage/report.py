@@ -193,8 +193,8 @@ class LeakReport:
                 most = max(found, key=lambda one: one.revealed)
                 shares = (max(0.0, one.value) for one in (most.with_messages, most.without))
                 sentences.append(
-                    f"For {most.by}, {what} reveal most of {most.column!r} of {most.organization}: "
-                    "{:.0%} of it is explained with them, {:.0%} without.".format(*shares)
+                    f"The column that {what} reveal most of is {most.column!r} of {most.organization}, to "
+                    f"{most.by}: " + "{:.0%} of it is explained with them, {:.0%} without.".format(*shares)
                 )
         return " ".join(sentences)
 

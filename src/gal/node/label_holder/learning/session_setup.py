@@ -99,7 +99,10 @@ class SessionSetup:
             raise AlignmentError(f"{error} Then gal learn {task}, {without}") from error
         if refused:
             reasons = "; ".join(f"{name} {why}" for name, why in refused.items())
-            raise TaskError(f"{reasons}. Sort it out and gal learn {task}, {without}")
+            raise TaskError(
+                f"{reasons.rstrip('.')}. Correct this, then gal learn {task} (after a "
+                f"change of your own data with --anew), {without}"
+            )
 
     def _named(self, name: str, seconds: float) -> NamedRows | None:
         """The rows that an organization gets named: all, or those of a private set intersection."""
