@@ -81,7 +81,7 @@ def test_a_lost_database_beside_versions_is_not_begun_anew(tmp_path: Path) -> No
     state.close()
     for left in tmp_path.glob("state.sqlite*"):
         left.unlink()
-    with pytest.raises(NodeError, match="empty or missing.*backup"):
+    with pytest.raises(NodeError, match=r"empty or missing.*backup"):
         State(tmp_path)
 
 
