@@ -256,8 +256,8 @@ LEARNING = {"task": "risk", "state": "learning", "round": 3, "rounds": 10}
 @pytest.mark.parametrize(
     ("role", "status", "activity", "said"),
     [
-        ("label holder", "begun", None, "interrupted (gal learn risk goes on)"),
-        ("label holder", "begun", {"learning": None}, "interrupted (gal learn risk goes on)"),
+        ("label holder", "begun", None, "interrupted (resume it: gal learn risk)"),
+        ("label holder", "begun", {"learning": None}, "interrupted (resume it: gal learn risk)"),
         ("label holder", "begun", {"learning": LEARNING}, "learning now, 3 of at most 10 rounds done"),
         ("label holder", "finished", None, "predicts with version 1"),
         ("organization", "begun", None, "being learned; this node does not run (gal serve)"),

@@ -91,7 +91,7 @@ def task_state(task: TaskRecord, statuses: Mapping[int, str], activity: Mapping[
         done = f"{learning['round']} of at most {learning['rounds']} rounds done"
         return f"learning now, {done}" if learning["round"] else "learning now"
     if newest == "begun":
-        return f"interrupted (gal learn {task.name} goes on)"
+        return f"interrupted (resume it: gal learn {task.name})"
     return f"predicts with version {task.active}" if task.active else "not learned yet"
 
 
