@@ -192,8 +192,8 @@ OPTIONS: list[tuple[dict[str, Any], str]] = [
         {"cross_validation": 1},
         r"cross_validation must be 'auto', 'always', 0 \(off\) or at least 2 folds, got 1",
     ),
-    ({"cross_validation": 500}, r"500 folds needs .* 2 to 120 folds"),
-    ({"cross_validation": 3, "validation_fraction": 0.2}, r"no validation rows"),
+    ({"cross_validation": 500}, r"120 rows can have 2 to 120 folds, got 500"),
+    ({"cross_validation": 3, "validation_fraction": 0.2}, r"exclude each other"),
     (
         {"fitted": "held-out", "validation_fraction": 0.001},
         r"held_out_fraction=0.001 of 120 rows is not one whole row",

@@ -348,7 +348,7 @@ def test_real_processes_learn_what_one_process_does(town: Town) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["rsk"], 3, "no own task is called 'rsk'; there are: risk"),
+        (["rsk"], 3, "no own task is called 'rsk'; the own tasks here: risk"),
         (["risk", "--deadline", "0"], 2, "deadline"),
         (["risk", "--quorum", "-1"], 2, "quorum"),
         (["risk", "--wait", "x"], 2, "wait"),

@@ -76,5 +76,5 @@ def test_a_loss_above_that_of_its_rounds_is_explained() -> None:
     """A cross-validation keeps a share of all steps: the version is not where its rounds ended."""
     facts = {"contributions": plain(replace(FOUND, rows="cross-validation"))}
     facts["learning"] = {"used": 2, "train": [9.0, 3.0, 1.5, 1.4], "validation": [9.0, 4.0, 3.0, 3.1]}
-    assert "fell from 9.000 to 2.000. Without shrinkage it would be 1.500" in printed(**facts)
+    assert "fell from 9.000 to 2.000. It is above the 1.500 of the last used round" in printed(**facts)
     assert "shrinkage" not in printed(**facts, train_loss=1.5)

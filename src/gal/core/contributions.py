@@ -75,8 +75,9 @@ class Coalitions:
     """Shape (players, coalitions)."""
 
     def contributions(self, worth: Floats, total: Floats) -> list[Contribution]:
-        """By player, from how good each coalition is (coalitions, 1 + draws) and the gain that contributions
-        add up to (1 + draws,); the measured value comes first, then the draws of a bootstrap.
+        """Shapley values by player, from the value of each coalition (coalitions, 1 + draws).
+
+        They add up to ``total`` (1 + draws,). The measured value comes first, then the draws of a bootstrap.
 
         The best of several coalitions is a little too good by chance. So intervals also cover the values of
         coalitions as they are, where noise has as much to lose as to win.

@@ -56,7 +56,7 @@ def added_by_name(coefficients: Counts, fitted: FittedValues) -> dict[str, Float
 
 
 def driven(steps: Generator[Request, Reply, T], reply: Callable[[Request], Reply]) -> T:
-    """The return value of a generator whose requests get these replies."""
+    """Answer each request of a generator with ``reply``, and return what the generator returns."""
     try:
         request = next(steps)
         while True:

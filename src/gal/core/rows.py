@@ -170,9 +170,12 @@ def assign_rows(
         return Rows(n, np.sort(fit), np.sort(search), np.sort(validation))
     fit = np.sort(rest)
     if n_cv_folds and (len(validation) or not 2 <= n_cv_folds <= n):
-        raise InvalidOptionError(
-            f"a cross-validation in {n_cv_folds} folds needs no validation rows and 2 to {n} folds"
-        )
+        if len(validation):
+            raise InvalidOptionError(
+                f"a cross-validation in {n_cv_folds} folds and {len(validation)} validation rows exclude "
+                "each other: leave one of validation__folds and validation__fraction out"
+            )
+        raise InvalidOptionError(f"{n} rows can have 2 to {n} folds, got {n_cv_folds} folds")
     number = np.empty(n, dtype=np.intp)
     number[order] = (
         np.arange(n) * n_cv_folds // n

@@ -134,7 +134,7 @@ def _probes(
     if not wanted:
         return None
     needed = {
-        "at least two organizations whose models do not move, and residuals without noise": len(members) > 1,
+        "at least two organizations with stateless models and no noise on residuals": len(members) > 1,
         "true labels (label differential privacy gives noisy ones)": not private,
         "a log loss or squared error": stackable(labels.loss),
         f"validation rows (there are some by default from {LARGE:,} rows on; with fewer rows pass "
@@ -144,7 +144,7 @@ def _probes(
     if missing:
         raise InvalidOptionError(
             f"interactions={wanted!r} is not possible here: interaction probes need {'; '.join(missing)}. "
-            "Leave interactions out, or change that"
+            "Leave interactions out, or provide this"
         )
     if isinstance(wanted, bool | np.bool_):
         return ProbePlan(PROBES + PROBES_FOR_THREE * (len(members) > 2), PROBES, Stacking(n_jobs))

@@ -103,8 +103,8 @@ def refuse_ragged(path: Path, form: Written, *, most: int | None = None) -> None
                 above = "; lines above the names are to be removed" if names == 1 or first == 2 else ""
                 raise InvalidInputError(
                     f"{str(path)!r}, line {first}{joined}: {_counted(len(values), 'value')}; line 1 has "
-                    f"{_counted(names, 'name')}, separated by {form.delimiter!r}. Correct the line; text "
-                    f"that contains it belongs in double quotes{above}"
+                    f"{_counted(names, 'name')}, separated by {form.delimiter!r}. Correct the line, or put "
+                    f"text with a separator in double quotes{above}"
                 )
             if count == most:
                 return

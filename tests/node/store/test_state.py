@@ -105,12 +105,12 @@ def test_joining_again_renews(state: State) -> None:
 
 
 def test_names_that_do_not_say_enough(state: State) -> None:
-    with pytest.raises(TaskError, match=r"no task is called 'risk'; there are: none yet"):
+    with pytest.raises(TaskError, match=r"no task is called 'risk'; the tasks here: none yet"):
         state.find_task("risk")
     state.add_task(RISK)
-    with pytest.raises(TaskError, match=r"no joined task is called 'risk'; there are: none yet"):
+    with pytest.raises(TaskError, match=r"no joined task is called 'risk'; the joined tasks here: none yet"):
         state.find_task("risk", "organization")
-    with pytest.raises(TaskError, match=r"no own task is called 'rsk'; there are: risk"):
+    with pytest.raises(TaskError, match=r"no own task is called 'rsk'; the own tasks here: risk"):
         state.find_task("rsk", "label holder")
     state.add_task(replace(HELP, name="risk"))
     with pytest.raises(TaskError, match=r"several tasks.*bank/risk, clinic/risk"):

@@ -186,7 +186,9 @@ def _shrunk(facts: Mapping[str, Any]) -> str:
     reached = curve["train"][curve["used"]]
     if number(reached) == number(facts["train_loss"]) or reached > facts["train_loss"]:
         return ""
-    return f" Without shrinkage it would be {number(reached)}: the cross-validation shrank all steps."
+    return (
+        f" It is above the {number(reached)} of the last used round: the cross-validation shrank all steps."
+    )
 
 
 def _on_true_labels(facts: Mapping[str, Any]) -> list[str]:

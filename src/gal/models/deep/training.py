@@ -301,7 +301,7 @@ class Trainer:
             self.draws.uniform_(generator=chance)
 
     def _step(self) -> None:
-        """One batch: everything that a captured step replays."""
+        """One optimizer step on one batch; a captured CUDA graph replays it."""
         training, rows = self.training, self.order.index_select(0, self.done)[0]
         if training.augment is None:
             inputs = self.view.batch(rows)

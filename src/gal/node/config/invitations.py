@@ -18,12 +18,12 @@ from gal.secure_aggregation import Sums
 from gal.transport import CardFolder, Identity, verify
 
 RESIDUALS_REVEAL = (
-    "Residuals reveal columns of the label holder and of all organizations to each organization that "
-    "receives them: all columns, where models are linear and it knows 50 rows."
+    "Residuals reveal columns of the label holder and of all organizations to every receiver. A receiver "
+    "that knows 50 rows can work out all columns of linear models."
 )
 FITTED_VALUES_REVEAL = (
-    "Fitted values reveal columns to the label holder, whatever the model, above all with residuals that it "
-    "chooses; secure aggregation hides whose value it is, not the columns."
+    "Fitted values of any model reveal columns to the label holder, most where it chooses the residuals. "
+    "Secure aggregation hides the organization of a value, not the columns."
 )
 LARGEST = 1 << 20
 SIGNED = b"gal invitation 1\0"

@@ -36,7 +36,7 @@ class LabelHolder:
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The one predictor, which keeps its models in memory."""
+        """The predictor of this process; it keeps its models in memory."""
         with self._making:
             if "predictor" in vars(self):  # made by another thread
                 return self.predictor

@@ -288,7 +288,7 @@ class Calls:
             one.join(5)
 
     def _watch(self) -> None:
-        """Call every organization that is present, has a card and no open call."""
+        """Call organizations that are present and have a card, unless a call is open."""
         while not self._ending.wait(self._pace.look):
             try:
                 present, now = self._carrier.present(), time.monotonic()

@@ -210,7 +210,9 @@ class State:
             raise TaskError(f"several tasks are called {name!r}: say which, {among}, or give the id")
         there = ", ".join(task.name for task in known) or "none yet"
         whose = "own " if role == "label holder" else "joined " if role == "organization" else ""
-        raise TaskError(f"no {whose}task is called {name!r}; there are: {there}")
+        raise TaskError(
+            f"no {whose}task is called {name!r}; the {whose}tasks here: {there} (gal status lists all)"
+        )
 
     def get_task(self, task: str) -> TaskRecord | None:
         """The task of this id."""

@@ -88,7 +88,7 @@ class LocalWork:
         return ALLOWANCE.granted(*limits)
 
     def describe(self, data: bytes) -> Result:  # noqa: ARG002
-        """Make the local model; whether it is stateful."""
+        """Whether the local model is stateful."""
         return {"moving": is_stateful(self.new_model())}, b""
 
     def attempt(self, data: bytes, view: Folder) -> Result:  # noqa: ARG002

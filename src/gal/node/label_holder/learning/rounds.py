@@ -161,9 +161,9 @@ class Rounds:
             reasons = "; ".join(f"{name} {one}" for name, one in sorted(why.items()) if name not in replied)
             raise TaskError(
                 f"step {step} ({_name_of(requests)}): {len(replied)} of {version.n_organizations} "
-                f"organizations replied, the quorum is {version.quorum}. {reasons}. These replies are kept: "
-                f"gal learn {task}, with --quorum {max(len(replied), 1)} if they are enough; or go on "
-                f"without: gal invite {task} NAME --withdraw"
+                f"organizations replied, the quorum is {version.quorum}. {reasons}. These replies are kept. "
+                f"To wait again: gal learn {task}. To accept them: gal learn {task} --quorum "
+                f"{max(len(replied), 1)}. To leave an organization out: gal invite {task} NAME --withdraw"
             )
         version.absent = {name for name in set(version.invited) - replied if version.is_overdue(name)}
         missed = [
