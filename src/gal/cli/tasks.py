@@ -208,9 +208,11 @@ def current_privacy(home: Path, task: str) -> dict[str, Any]:
     from gal.node.label_holder.labels.label_privacy import privacy_facts, privacy_of
     from gal.privacy.ledger import Ledger
 
-    with opened(home) as records, Ledger(home / LEDGER) as ledger:
+    with opened(home) as records:
+        records.state.check_ledger(home / LEDGER)
         record = records.state.find_task(task, "label holder")
-        return privacy_facts(ledger, records.configuration, privacy_of(record.options))
+        with Ledger(home / LEDGER) as ledger:
+            return privacy_facts(ledger, records.configuration, privacy_of(record.options))
 
 
 def print_privacy(facts: Mapping[str, Any], screen: Console, *, short: bool = False) -> None:

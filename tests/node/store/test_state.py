@@ -7,13 +7,14 @@ import stat
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gal.errors import NodeError, TaskError
 from gal.node.store.state import Answer, State, TaskRecord
 from gal.node.store.stored_replies import StoredReply
-from gal.node.store.stored_versions import AssistedVersion
+from gal.node.store.stored_versions import AssistedVersion, LearnedVersion
 from small_terms import small_terms
 
 RISK = TaskRecord(
@@ -54,6 +55,11 @@ def reply(organization: str = "lab", place: int = 0, digest: str = DIGEST) -> St
     return StoredReply(place, organization, DIGEST, f"reply-{organization}", digest, None)
 
 
+def learned(status: Any, mechanism: str) -> LearnedVersion:
+    privacy = {"mechanism": mechanism}
+    return LearnedVersion(status=status, n_rows=1, n_without_label=0, started="", privacy=privacy)
+
+
 def answer(round: int = 1, part: int = -1, track: str = "assisted", digest: str = DIGEST) -> Answer:
     model = None if part >= 0 else f"model-{round}"
     return Answer(track, round, part, digest, f"answer-{round}", OTHER, model, model and DIGEST)
@@ -83,6 +89,21 @@ def test_a_lost_database_beside_versions_is_not_begun_anew(tmp_path: Path) -> No
         left.unlink()
     with pytest.raises(NodeError, match=r"empty or missing.*backup"):
         State(tmp_path)
+
+
+def test_a_lost_ledger_is_not_an_empty_one(state: State, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.sqlite"
+    state.add_task(RISK)
+    for status, mechanism in (("begun", "laplace-labels"), ("finished", "none")):
+        state.put_version(RISK.id, 1, learned(status, mechanism))
+        state.check_ledger(ledger)
+    state.put_version(RISK.id, 2, learned("finished", "laplace-labels"))
+    with pytest.raises(
+        NodeError, match=r"ledger.sqlite is missing, but risk was learned with laplace-labels"
+    ):
+        state.check_ledger(ledger)
+    ledger.touch()
+    state.check_ledger(ledger)
 
 
 def test_what_is_no_database(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ class Node:
             if self._ledger is None:
                 from gal.privacy.ledger import Ledger
 
+                self.state.check_ledger(self.home / LEDGER)
                 self._ledger = Ledger(self.home / LEDGER, as_spent=self.state.spent_reason)
             return self._ledger
 

@@ -337,6 +337,21 @@ class State:
         found = self.restored()
         return "" if found is None else found.in_words()
 
+    def check_ledger(self, path: Path) -> None:
+        """An error where the ledger's file is lost: what was spent is then unknown, not zero."""
+        if path.exists():
+            return
+        for task in self.tasks():
+            own = [one.privacy.get("mechanism") for one in self._finished(task.id)]
+            if set(own) - {"none", None}:
+                raise NodeError(
+                    f"{path} is missing, but {task.name} was learned with {own[-1]}: bring it back with gal backup "
+                    "--restore. Without it the budget that was spent is unknown"
+                )
+
+    def _finished(self, task: str) -> list[LearnedVersion]:
+        return [one for one in self.learned_versions(task).values() if one.status == "finished"]
+
     def spend_predictions(self, peer: str, day: str, n_rows: int, limit: int) -> int:
         """Charge rows to a peer's budget of the day; what was spent before.
 

@@ -37,6 +37,7 @@ def privacy_account(home: Path, task: str | None = None) -> dict[str, Any]:
     configuration = read_configuration(home)
     there = (home / LEDGER).exists()  # else an empty one without a file
     with closing(State(home)) as state, Ledger(home / LEDGER if there else ":memory:") as ledger:
+        state.check_ledger(home / LEDGER)
         entries = ledger.entries()
         if task is not None and task not in {entry.task for entry in entries}:
             state.find_task(task)  # its error lists all tasks
