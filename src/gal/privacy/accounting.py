@@ -141,10 +141,6 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
     ----------
     epsilon, delta: the cost of all releases together.
     releases: their number; for ``gal.secure_aggregation.Sums`` one for each row, round and fold.
-
-    >>> multiplier = noise_multiplier(4.0, 1e-6, releases=10)
-    >>> spent([Event("discrete-gaussian", multiplier, 10)], 1e-6) <= 4.0
-    True
     """
     low = gaussian_multiplier(epsilon, delta, releases)  # what is known of discrete noise is a little worse
     high = 2 * low
